@@ -236,12 +236,13 @@ async fn watch_terminal_shows_call_and_is_restored() {
     assert!(table.is_raw());
     fleet.run(&CALL).await.assert_code(0);
     table.expect_word("tool-handler/handler-1").await;
-    // The first line up to the broker, the names of the columns, and the keys.
+    // The first line up to the broker, the start of the queues, the names of the columns, and the keys.
     let documented = sample("docs/watch.md", "rockbot watch  ");
     let lines: Vec<_> = documented.lines().collect();
-    let [status, columns, .., keys] = &lines[..] else { panic!("{documented}") };
+    let [status, queues, columns, .., keys] = &lines[..] else { panic!("{documented}") };
+    let queues = queues.split_whitespace().next().expect("a word");
     let (status, _) = status.split_once(" at ").expect("a broker");
-    for word in [status, *columns, *keys].into_iter().flat_map(str::split_whitespace) {
+    for word in [status, queues, *columns, *keys].into_iter().flat_map(str::split_whitespace) {
         // Not the values, nor the unit of a time.
         if !word.contains(|c: char| c.is_ascii_digit()) && word != "ms," {
             table.expect_word(word).await;

@@ -103,7 +103,7 @@ async fn greedy_tasks_at_other_agents_share_the_budget_of_the_message() {
                 Planned::Calls(["a", "b", "quick"].map(hand_out).into())
             }
             _ if asked.user.starts_with("go") => Planned::Text("I wait."),
-            // The turn on the results may use what is left.
+            // The turn on the results may use the rest.
             _ if asked.must_answer => Planned::Text("All parts are read."),
             _ => Planned::Call("list_working", json!({})),
         }

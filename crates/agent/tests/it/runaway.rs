@@ -42,7 +42,7 @@ const MAX_SCHEDULED: usize = 2;
 /// Time in which scheduled tasks fire, in minutes.
 const MINUTES: usize = 3;
 
-/// What each message, and each fire of a scheduled task, may use.
+/// The limits of each message, and of each fire of a scheduled task.
 const LIMITS: BudgetLimits = BudgetLimits {
     model_calls: 24,
     tool_calls: 80,

@@ -86,6 +86,7 @@ struct Browser {
 
 impl Browser {
     /// Opens the login link.
+    #[expect(clippy::disallowed_methods, reason = "it calls the server under test")]
     async fn sign_in(link: &str) -> Self {
         rockbot_service::tls::install_tls_provider();
         let (origin, code) = link.split_once("/#login=").expect("a login link");

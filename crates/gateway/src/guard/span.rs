@@ -10,7 +10,7 @@ use tracing::{Span, field::Empty, info_span};
 use crate::identity::{FaceName, Identity};
 
 /// Returns the span of a request to a route. It continues the trace that the request names, if its sender has signed
-/// in: others must not choose what is recorded.
+/// in: others must not choose the spans that are recorded.
 pub(super) fn request_span(request: &Request, path: &'static str, face: FaceName) -> Span {
     let method = request.method().as_str();
     let span = info_span!(

@@ -1,7 +1,6 @@
 //! A memory cgroup for each script, where a part of the hierarchy of cgroup v2 is delegated to this process.
 //!
-//! It bounds what the supervisor does not count: the kernel's memory for a script, and what is allocated between two
-//! counts. systemd delegates with `Delegate=memory`. A container has a hierarchy of its own, if it may write to it.
+//! It bounds memory that the supervisor does not count: the kernel's for a script, and allocations between two counts. systemd delegates with `Delegate=memory`. A container has a hierarchy of its own, if it may write to it.
 
 use std::{
     fs::{self, File},
@@ -128,7 +127,7 @@ fn is_left_over(name: &str) -> bool {
     runner.is_some_and(|(runner, _)| !Path::new("/proc").join(runner).exists())
 }
 
-/// The cgroup of one script. Dropping it kills what is left of the script.
+/// The cgroup of one script. Dropping it kills the rest of the script.
 #[derive(Debug)]
 pub(super) struct MemoryCgroup {
     path: PathBuf,

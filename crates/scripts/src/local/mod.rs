@@ -84,7 +84,7 @@ pub struct LocalRunner {
     permits: RunPermits,
     warm: Mutex<WarmServer>,
     packages: Option<Packages>,
-    /// Where a part of the hierarchy is delegated.
+    /// Set if a part of the hierarchy is delegated.
     cgroups: Option<Arc<MemoryCgroups>>,
     closing: CancellationToken,
     folder: TempDir,

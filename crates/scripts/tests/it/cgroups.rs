@@ -19,7 +19,7 @@ const INSIDE: &str = "ROCKBOT_TEST_INSIDE_UML";
 const BOOT_AND_TEST: Duration = Duration::from_secs(150);
 const MIB: u64 = 1024 * 1024;
 
-/// What four processes wrote to pairs of sockets and did not read: about 200 MiB, in memory of the kernel.
+/// Four processes write to pairs of sockets and do not read: about 200 MiB, in memory of the kernel.
 const UNREAD: &str = r"
 import os, signal, socket
 full, fill = os.pipe()
