@@ -11,7 +11,7 @@ pub(crate) const VARIABLE: &str = "ROCKBOT_TEST_UML";
 const PROGRAM: &str = "linux.uml";
 
 /// Returns the path of the kernel. Installs it if it is missing and `may_install` permits it. On other machines than
-/// x86-64 with Linux there is none, and no test that needs it: the path is empty.
+/// x86-64 with Linux no test needs it: the path is empty.
 pub(crate) fn find_or_install(may_install: bool) -> Result<PathBuf> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(PathBuf::new());

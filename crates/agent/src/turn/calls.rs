@@ -321,8 +321,9 @@ impl<'a> CallRunner<'a> {
             .map(Duration::from_millis);
         let timeout = setup.definition.tool_timeout.max(own.unwrap_or_default());
         context.tool_call_id = call.call.clone();
-        context.attempt = self.turn.start.attempt;
         context.may_have_run = self.turn.may_have_run(&call.call);
+        // A call that waited for its approval was not requested before.
+        context.attempt = if context.may_have_run { self.turn.start.attempt } else { 1 };
         context.input = setup.approvals.as_ref().and_then(|approvals| {
             approvals.user_of(&context.session_id, &context.tool_call_id, &context.agent)
         });

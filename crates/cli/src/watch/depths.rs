@@ -82,8 +82,8 @@ impl QueueDepths {
         names.filter(is_due).collect()
     }
 
-    /// Returns the depths of the running inspection when it has ended; waits forever without one. After a failed
-    /// inspection there are none.
+    /// Returns the depths of the running inspection when it has ended; waits forever without one. A failed
+    /// inspection has no depths.
     ///
     /// # Cancellation
     /// Safe: no result is lost when the future is dropped.

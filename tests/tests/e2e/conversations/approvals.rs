@@ -35,8 +35,8 @@ async fn decide_without_process(
 async fn approval_given_without_a_process_counts() {
     let replicas = Replicas::new(&scene(JOB, &["echo ran >> lines"])).await;
     let (agent, user) = decide_without_process(&replicas, ApprovalDecision::Allow).await;
-    assert_eq!(replicas.lines(), ["ran"]);
     user.assert_calls_succeeded();
+    assert_eq!(replicas.lines(), ["ran"]);
     replicas.finish(vec![agent], user).await;
 }
 
