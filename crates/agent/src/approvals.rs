@@ -30,7 +30,7 @@ use tracing::{info, warn};
 
 pub(crate) use self::retained_decisions::RetainedDecisions;
 use crate::{
-    conversation::{RecordedOutcome, TurnApprovals},
+    conversation::{RecordedApproval, RecordedOutcome, TurnApprovals},
     event::{ProgressSink, TurnEvent},
     origin::TurnOrigin,
     tool_names::MCP_INVOKE_TOOL,
@@ -282,6 +282,24 @@ impl Approvals {
         self.state().allowed.remove(session);
     }
 
+    /// Allows a call for which no approval is needed. If an earlier process requested one, by other rules, the log gets
+    /// the decision: without it, a later process takes the call for one that did not run.
+    async fn allow(&self, question: &ApprovalRequest<'_>) -> Verdict {
+        let listener = self.state().listeners.get(&question.context.session_id).cloned();
+        let Some(listener) = listener.filter(|listener| listener.log.has_recorded()) else {
+            return Verdict::Allow;
+        };
+        match listener.log.recorded(&hash(question)) {
+            Some(RecordedApproval { id, outcome: RecordedOutcome::Open, .. }) => {
+                match listener.log.decide(id, Some(ApprovalDecision::Allow), None).await {
+                    Ok(()) => Verdict::Allow,
+                    Err(_) => unrecorded(),
+                }
+            }
+            _ => Verdict::Allow,
+        }
+    }
+
     async fn request(&self, question: ApprovalRequest<'_>, rule: String) -> Verdict {
         let call_hash = hash(&question);
         let tool = (question.name.to_owned(), question.fingerprint.to_owned());
@@ -291,10 +309,12 @@ impl Approvals {
                 "this call needs the approval of a user, but no user takes part in this turn",
             );
         };
-        if self.is_allowed(&listener.user_session, &tool) {
+        let is_allowed = self.is_allowed(&listener.user_session, &tool);
+        // The decision on a request that an earlier process made precedes the permission.
+        if is_allowed && listener.log.recorded(&call_hash).is_none() {
             return Verdict::Allow;
         }
-        if self.state().open.len() >= MAX_OPEN {
+        if !is_allowed && self.state().open.len() >= MAX_OPEN {
             return deny("too many calls are waiting for approval; try again later");
         }
         let asked = listener.log.ask(&question.context.tool_call_id, &call_hash).await;
@@ -312,6 +332,7 @@ impl Approvals {
         };
         let decided = match given {
             Some(given) => Some(Decided::from(&given)),
+            None if is_allowed => Some(Decided { decision: ApprovalDecision::Allow, reason: None }),
             None => {
                 let id = approval_id.clone();
                 let call_hash = call_hash.clone();
@@ -434,7 +455,7 @@ impl Approver for Approvals {
                 }
             }
             match policy {
-                ApprovalPolicy::Allow => Verdict::Allow,
+                ApprovalPolicy::Allow => self.allow(&question).await,
                 ApprovalPolicy::Ask
                     if *source == ToolSource::McpManagement && name == MCP_INVOKE_TOOL =>
                 {

@@ -132,10 +132,11 @@ impl Deduplicator {
     ) -> ResumedMessage {
         let key = (id.clone(), reply_to.clone());
         let mut messages = self.messages();
-        match messages.states.get(&key).map(|known| &known.state) {
-            Some(State::Running(_)) => ResumedMessage::Running,
-            Some(State::Answered) => ResumedMessage::Answered,
-            Some(State::Unsent(_) | State::Rejected) | None => {
+        let known = messages.states.get(&key);
+        match known.map(|known| (&known.state, known.text == text)) {
+            Some((State::Running(_), _)) => ResumedMessage::Running,
+            Some((State::Answered, true)) => ResumedMessage::Answered,
+            Some((State::Answered, false) | (State::Unsent(_) | State::Rejected, _)) | None => {
                 ResumedMessage::Free(self.open(&mut messages, key, text))
             }
         }

@@ -30,6 +30,16 @@ impl TurnApprovals {
         Self { recorder, recorded: Mutex::new(recorded) }
     }
 
+    /// Returns whether earlier processes of the turn requested approvals.
+    pub(crate) fn has_recorded(&self) -> bool {
+        !self.recorded.lock().is_empty()
+    }
+
+    /// Returns the request of an earlier process for the call of this hash.
+    pub(crate) fn recorded(&self, hash: &str) -> Option<RecordedApproval> {
+        self.recorded.lock().get(hash).cloned()
+    }
+
     /// Records a request before a user sees it. Returns its id, and the outcome that an earlier process
     /// recorded; `None` if the request is new.
     pub(crate) async fn ask(
@@ -37,8 +47,7 @@ impl TurnApprovals {
         call: &ToolCallId,
         hash: &str,
     ) -> Result<(ApprovalId, Option<RecordedOutcome>), ConversationError> {
-        if let Some(RecordedApproval { id, outcome, .. }) = self.recorded.lock().get(hash).cloned()
-        {
+        if let Some(RecordedApproval { id, outcome, .. }) = self.recorded(hash) {
             return Ok((id, Some(outcome)));
         }
         let approval = ApprovalId::generate();

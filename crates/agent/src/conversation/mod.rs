@@ -44,7 +44,7 @@ pub(crate) use self::{
     fold::{BudgetUse, Folded, KnownMessage, TextDigest, Totals, digest, with_context},
     latest_cancel::LatestCancel,
     mcp_use::{McpTarget, McpUse},
-    open_turn::{OpenStep, OpenTurn, RecordedOutcome},
+    open_turn::{OpenStep, OpenTurn, RecordedApproval, RecordedOutcome},
     recorder::Recorder,
     retry::retry,
     sub_conversations::SubConversation,

@@ -1,6 +1,6 @@
 //! Responses to requests about conversations.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rockbot_contracts::{
     AgentName, ConversationRequest, ConversationResponse, MessageId, SessionId, TaskId,
@@ -10,6 +10,7 @@ use rockbot_contracts::{
         MAX_PAGE_ITEMS,
     },
 };
+use tokio::time::timeout;
 use tracing::warn;
 
 use crate::{
@@ -21,6 +22,8 @@ use crate::{
 
 /// Page size of the search for the user's most recently active conversation.
 const SCAN_PAGE: usize = 100;
+/// Time limit for reading the spending of open tasks.
+const SPENDING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Responds to requests about the conversations of one agent.
 pub(super) struct Responder {
@@ -212,9 +215,13 @@ impl Responder {
             }
         }
         keep_newest(&mut tasks, MAX_PAGE_ITEMS as usize);
-        for task in &mut tasks {
-            delegation.add_spending(task).await;
-        }
+        let spending = async {
+            for task in &mut tasks {
+                delegation.add_spending(task).await;
+            }
+        };
+        // The rest has none: each reads a log.
+        let _ = timeout(SPENDING_TIMEOUT, spending).await;
         Ok(ConversationResponse::Tasks { tasks })
     }
 

@@ -98,8 +98,13 @@ impl InboxHandler {
         }
     }
 
-    /// Answers a message whose id belongs to one with another text.
+    /// Answers a message whose id belongs to one with another text. A copy gets no answer: its sender may have had one
+    /// before, and now wait for the answer of the other text.
     async fn reject_other_text(&self, incoming: &Incoming<'_>) -> Processed {
+        if incoming.is_redelivered() {
+            debug!("copy of a message with another text dropped");
+            return Processed::Answered;
+        }
         let rejection = TurnAnswer::from(Rejection::OtherText);
         match self.replies(incoming.target()).publish_answer(&rejection).await {
             Ok(()) | Err(PublishError::Unroutable { .. }) => Processed::Answered,
@@ -183,10 +188,8 @@ impl InboxHandler {
                 }
                 Ok(Claim::Held(holder)) => {
                     match self.forward(incoming, replicas, holder, &mut unpassed).await {
-                        Passed::Answered => {
-                            guard.answered();
-                            return Processed::Answered;
-                        }
+                        // The other process knows whether it answered or rejected the message.
+                        Passed::Answered => return Processed::Answered,
                         // Its receipt may be lost.
                         Passed::Open { dead: found } => {
                             dead = found;

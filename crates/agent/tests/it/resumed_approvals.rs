@@ -12,7 +12,7 @@ use rockbot_contracts::{
     ReplyBody,
 };
 use rockbot_llm::ScriptedTurn;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -36,7 +36,11 @@ impl Waiting {
 
     /// Starts a process.
     fn process(&self) -> (Agent, Arc<Approvals>) {
-        let section = serde_json::from_value(json!({"policy": "ask"})).unwrap();
+        self.process_with(&json!([]))
+    }
+
+    fn process_with(&self, rules: &Value) -> (Agent, Arc<Approvals>) {
+        let section = serde_json::from_value(json!({"policy": "ask", "rules": rules})).unwrap();
         let approvals = Approvals::new(section).unwrap();
         let fixture = AgentFixture { approvals: Some(approvals.clone()), ..AgentFixture::new() };
         self.tool.register(&fixture.registry);
@@ -75,6 +79,20 @@ async fn decision_before_takeover_counts() {
     let (_, answer) = resume(&agent, &events).await.unwrap();
     assert_eq!((answer.text.as_str(), waiting.tool.runs()), ("Done.", 1));
     assert!(events.approval_requests().is_empty(), "the user gets no second request");
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_needs_no_approval_now_is_recorded_as_allowed() {
+    let waiting = Waiting::new();
+    waiting.lose_process().await;
+    let (agent, _approvals) = waiting.process_with(&json!([{"tool": "first", "policy": "allow"}]));
+    let (_, answer) = resume(&agent, &EventLog::default()).await.unwrap();
+    assert_eq!((answer.text.as_str(), waiting.tool.runs()), ("Done.", 1));
+    let kinds = waiting.storage.kinds().await;
+    // Without it, a third process would take the call for one that did not run.
+    let position = |kind: &str| kinds.iter().position(|one| one == kind);
+    assert!(position("decision") < position("result"), "{kinds:?}");
+    assert!(position("decision").is_some(), "{kinds:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,8 @@ const KERNEL_BYTES: u64 = 64 * 1024 * 1024;
 /// The cgroup of this process below the delegated one: a cgroup with processes cannot limit others below it.
 const OWN_NAME: &str = "rockbot";
 const SCRIPT_PREFIX: &str = "script-";
+/// Ends of the names of cgroups that systemd manages.
+const UNIT_KINDS: [&str; 3] = ["service", "scope", "slice"];
 /// systemd marks what it delegates with one of these attributes.
 const DELEGATION_MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 
@@ -65,7 +67,11 @@ impl MemoryCgroups {
     /// processes and the folder of a script.
     pub(super) fn find(bytes: u64) -> Result<Self, CgroupsUnavailable> {
         let (own, mount) = own_cgroup().ok_or(CgroupsUnavailable::NoController)?;
-        let candidates = [Some(own.as_path()), own.parent()].into_iter().flatten();
+        // A unit's cgroup is divided by the one above it, a subgroup of this process is not.
+        let is_unit =
+            own.extension().is_some_and(|kind| UNIT_KINDS.iter().any(|unit| kind == *unit));
+        let above = own.parent().filter(|_| !is_unit);
+        let candidates = [Some(own.as_path()), above].into_iter().flatten();
         let mut candidates = candidates.filter(|folder| folder.starts_with(&mount));
         let folder = candidates
             .find(|folder| is_delegated(folder, &mount))

@@ -252,7 +252,9 @@ impl Turns {
         self.state.lock().decided(approval_id, person);
         let sent = self.client.answer_approval(&conversation.agent, &answer).await;
         if let Err(error) = sent {
-            self.state.lock().undecided(approval_id, person);
+            if !error.may_have_arrived() {
+                self.state.lock().undecided(approval_id, person);
+            }
             return Err(Problem::from_send(&error));
         }
         info!(%approval_id, ?decision, by = %person, "decision on an approval request sent");
