@@ -87,7 +87,7 @@ async fn model_lists_and_cancels_the_sub_agents_of_its_conversation() {
 
     gate.add_permits(2);
     let (ids, ..) = follow_up(&mut follow_ups).await;
-    assert_eq!(ids, [second.task_id.clone()], "no turn reads the cancelled one");
+    assert_eq!(ids, std::slice::from_ref(&second.task_id), "no turn reads the cancelled one");
     say(&client, &format!("stop {}", second.task_id)).await;
     assert_eq!(results(), [none.clone(), unknown(second.task_id.as_str()), none]);
     assert_eq!(state(1).await, TaskState::Completed);

@@ -13,6 +13,17 @@ async fn memory_limit(broker: &TestBroker<PrivateBroker>, share: &'static str) {
     broker.act(move |broker| broker.ctl(&["set_vm_memory_high_watermark", share])).await;
 }
 
+/// Publishes until the broker has reported the block.
+async fn detect_block(process: &TestProcess) {
+    within_timeout("the publisher detects the block", async {
+        while !matches!(
+            process.publish("jobs", "maybe", SHORT).await,
+            Err(PublishError::Disconnected { .. })
+        ) {}
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_publish_times_out_with_the_reason() {
     let broker = TestBroker::start(PrivateBroker::start).await;
@@ -25,13 +36,7 @@ async fn blocked_publish_times_out_with_the_reason() {
     let later = process.publish_all_until_confirmed("later", "waiting", 5).await;
     memory_limit(&broker, "0.0000001").await;
     // The broker reports the block only after a publish, which may still succeed.
-    within_timeout("the publisher detects the block", async {
-        while !matches!(
-            process.publish("jobs", "maybe", SHORT).await,
-            Err(PublishError::Disconnected { .. })
-        ) {}
-    })
-    .await;
+    detect_block(&process).await;
     let reason = reason_not_sent(process.publish("jobs", "never", SHORT).await);
     assert!(reason.contains("blocks publishers (low on memory)"), "{reason}");
 
@@ -40,7 +45,7 @@ async fn blocked_publish_times_out_with_the_reason() {
 
     // Closing does not hang meanwhile.
     let closing = process.join(&url).await;
-    let _ = closing.publish("jobs", "maybe", SHORT).await;
+    detect_block(&closing).await;
     let waiting = closing.publish("jobs", "never", PUBLISH_TIMEOUT);
     let close = timeout(SHORT * 12, closing.bus.close());
     let (published, closed) = tokio::join!(waiting, close);

@@ -69,12 +69,14 @@ pub(super) async fn cancel_during(prober: &Prober, subject: &Subject) -> Verdict
     if matches!(reply.outcome, Outcome::Result(_)) && after < GRACE {
         return skipped("the call ended before the cancel; give slower --slow-arguments");
     }
-    // A call that waited for capacity has not started.
-    expect_error(
-        &reply,
-        &ToolErrorCode::Cancelled,
-        &[Executed::Yes, Executed::Unknown, Executed::No],
-    )?;
+    // On a busy machine a tool may still be ending when its worker has to answer.
+    let is_unknown = matches!(&reply.outcome, Outcome::Error(error)
+        if error.code == ToolErrorCode::OutcomeUnknown && error.executed == Executed::Unknown);
+    if !is_unknown {
+        // A call that waited for capacity has not started.
+        let executed = [Executed::Yes, Executed::Unknown, Executed::No];
+        expect_error(&reply, &ToolErrorCode::Cancelled, &executed)?;
+    }
     if after > GRACE {
         return failed(format!("{} ms after the cancel; callers wait 3 s", after.as_millis()));
     }
