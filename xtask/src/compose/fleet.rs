@@ -162,13 +162,6 @@ impl<'a> Fleet<'a> {
         Ok(process::run_captured(&mut command, COMMAND_TIMEOUT)?.trim().to_owned())
     }
 
-    /// Runs a command in the container of a service, and returns its standard output.
-    pub(super) fn exec(&self, service: &str, command: &[&str]) -> Result<String> {
-        let container = self.container(service)?;
-        let mut docker = self.docker();
-        process::run_captured(docker.arg("exec").arg(container).args(command), COMMAND_TIMEOUT)
-    }
-
     /// Starts a service of a profile.
     pub(super) fn start(&self, profile: &str, service: &str) -> Result<()> {
         let mut command = self.compose();
