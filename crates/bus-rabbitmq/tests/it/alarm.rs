@@ -50,7 +50,10 @@ async fn blocked_publish_times_out_with_the_reason() {
     let close = timeout(SHORT * 12, closing.bus.close());
     let (published, closed) = tokio::join!(waiting, close);
     closed.expect("closed in time");
-    assert!(matches!(published, Err(PublishError::Closed)), "{published:?}");
+    // One that was written before the block was reported has no confirmation.
+    let is_expected =
+        matches!(published, Err(PublishError::Closed | PublishError::Unconfirmed { .. }));
+    assert!(is_expected, "{published:?}");
 
     memory_limit(&broker, "0.9").await;
     confirmed.extend(process.publish_all_until_confirmed("jobs", "after", 5).await);
