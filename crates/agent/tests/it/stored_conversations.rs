@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::BoxFuture;
 use rockbot_agent::{
     Agent, AgentParts, ConversationError, ConversationOptions, EntryProblem, TurnEnd,
 };
@@ -15,15 +14,13 @@ use rockbot_contracts::{
     user::TurnOutcome,
 };
 use rockbot_llm::{ChatModel, ScriptedTurn};
-use rockbot_store::{
-    Appended, Clock, Log, LogEntry, LogName, LogPosition, LogState, Prefix, StoreError, Stores,
-};
+use rockbot_store::{Clock, LogName, Prefix, Stores};
 use rockbot_tools::{LayerOptions, Outputs, OutputsSection};
 use serde_json::json;
 
 use crate::{
     harness::{AgentFixture, Behavior, EventLog, ProbeTool, RecordingModel, message},
-    stored_harness::{Storage, log_name, origin, send_as, session},
+    stored_harness::{CrashingLog, Fault, Storage, log_name, origin, send_as, session},
 };
 
 fn noting() -> std::sync::Arc<RecordingModel> {
@@ -162,75 +159,6 @@ async fn missing_beginning_is_an_error() {
     assert!(answer.text.contains("is missing"), "{}", answer.text);
 }
 
-/// A log whose reads leave out one entry.
-struct GappedLog {
-    inner: Arc<dyn Log>,
-    missing: u64,
-}
-
-impl Log for GappedLog {
-    fn append<'a>(
-        &'a self,
-        name: &'a LogName,
-        at: LogPosition,
-        entries: Vec<bytes::Bytes>,
-        ttl: Option<Duration>,
-    ) -> BoxFuture<'a, Result<Appended, StoreError>> {
-        self.inner.append(name, at, entries, ttl)
-    }
-
-    fn read<'a>(
-        &'a self,
-        name: &'a LogName,
-        from: u64,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<LogEntry>, StoreError>> {
-        Box::pin(async move {
-            let mut page = self.inner.read(name, from, limit).await?;
-            if *name == log_name() {
-                page.retain(|entry| entry.number != self.missing);
-            }
-            Ok(page)
-        })
-    }
-
-    fn state<'a>(
-        &'a self,
-        name: &'a LogName,
-    ) -> BoxFuture<'a, Result<Option<LogState>, StoreError>> {
-        self.inner.state(name)
-    }
-
-    fn logs<'a>(
-        &'a self,
-        prefix: &'a Prefix,
-        after: Option<&'a LogName>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<LogState>, StoreError>> {
-        self.inner.logs(prefix, after, limit)
-    }
-
-    fn truncate<'a>(
-        &'a self,
-        name: &'a LogName,
-        before: u64,
-    ) -> BoxFuture<'a, Result<u64, StoreError>> {
-        self.inner.truncate(name, before)
-    }
-
-    fn delete<'a>(&'a self, name: &'a LogName) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.inner.delete(name)
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<u64, StoreError>> {
-        self.inner.sweep(limit)
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        self.inner.close()
-    }
-}
-
 #[tokio::test]
 async fn gap_in_the_middle_is_an_error_of_its_conversation_only() {
     let storage = Storage::new();
@@ -239,8 +167,8 @@ async fn gap_in_the_middle_is_an_error_of_its_conversation_only() {
         send_as(&first, &MessageId::generate(), text).await;
     }
     drop(first);
-    let inner = storage.stores.log.clone();
-    let conversations = storage.conversations_on(Arc::new(GappedLog { inner, missing: 3 }));
+    let log = CrashingLog::with_fault(&storage, u64::MAX, Fault::Gap(3));
+    let conversations = storage.conversations_on(log);
     let model = noting();
     let fixture = AgentFixture { conversations: Some(conversations), ..AgentFixture::new() };
     let agent = fixture.agent(&model);

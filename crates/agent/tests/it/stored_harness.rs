@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::{
-    FutureExt,
+    FutureExt, TryFutureExt,
     future::{BoxFuture, pending},
 };
 use rockbot_agent::{
@@ -155,6 +155,8 @@ pub(crate) enum Fault {
     ReadOutage(Instant),
     /// Appends are made, but not confirmed, and nothing can be read until then.
     UnconfirmedOutage(Instant),
+    /// Appends are made, and this entry of the conversation `s` cannot be read.
+    Gap(u64),
 }
 
 /// A log with a fault after its first entries.
@@ -215,7 +217,10 @@ impl Log for CrashingLog {
                     self.inner.append(name, at, entries, ttl).await?;
                     return Err(StoreError::Unconfirmed { reason });
                 }
-                Fault::Outage(_) | Fault::ReadOutage(_) | Fault::UnconfirmedOutage(_) => {
+                Fault::Outage(_)
+                | Fault::ReadOutage(_)
+                | Fault::UnconfirmedOutage(_)
+                | Fault::Gap(_) => {
                     return self.inner.append(name, at, entries, ttl).await;
                 }
                 Fault::Unconfirmed => {
@@ -250,13 +255,26 @@ impl Log for CrashingLog {
             Fault::UnconfirmedOutage(end) => {
                 self.is_away.load(Ordering::SeqCst) && Instant::now() < end
             }
-            Fault::Crash | Fault::Conflict | Fault::Outage(_) | Fault::Unconfirmed => false,
+            Fault::Crash
+            | Fault::Conflict
+            | Fault::Outage(_)
+            | Fault::Unconfirmed
+            | Fault::Gap(_) => false,
         };
         if self.fails_read.swap(false, Ordering::SeqCst) || is_away {
             let reason = "a test".to_owned();
             return std::future::ready(Err(StoreError::Unavailable { reason })).boxed();
         }
-        self.inner.read(name, from, limit)
+        let page = self.inner.read(name, from, limit);
+        match self.fault {
+            Fault::Gap(missing) if *name == log_name() => page
+                .map_ok(move |mut page| {
+                    page.retain(|entry| entry.number != missing);
+                    page
+                })
+                .boxed(),
+            _ => page,
+        }
     }
 
     fn state<'a>(

@@ -1,6 +1,7 @@
 //! A memory cgroup for each script, where a part of the hierarchy of cgroup v2 is delegated to this process.
 //!
-//! It bounds memory that the supervisor does not count: the kernel's for a script, and allocations between two counts. systemd delegates with `Delegate=memory`. A container has a hierarchy of its own, if it may write to it.
+//! It bounds memory that the supervisor does not count: the kernel's for a script, and allocations between two counts.
+//! systemd delegates with `Delegate=memory`. A container has a hierarchy of its own, if it may write to it.
 
 use std::{
     fs::{self, File},
@@ -67,7 +68,7 @@ impl MemoryCgroups {
     /// processes and the folder of a script.
     pub(super) fn find(bytes: u64) -> Result<Self, CgroupsUnavailable> {
         let (own, mount) = own_cgroup().ok_or(CgroupsUnavailable::NoController)?;
-        // A unit's cgroup is divided by the one above it, a subgroup of this process is not.
+        // systemd divides the cgroup above that of a unit. The one above a subgroup of this process is its own.
         let is_unit =
             own.extension().is_some_and(|kind| UNIT_KINDS.iter().any(|unit| kind == *unit));
         let above = own.parent().filter(|_| !is_unit);

@@ -7,6 +7,28 @@ use super::{
     api_client::{Client, mcp_call, read_response},
     harness::GatewayFleet,
 };
+use crate::process::Running;
+
+/// A fleet with a gateway, whose spans go to a collector.
+struct Traced {
+    collector: Collector,
+    client: Client,
+    _gateway: Running,
+    _fleet: GatewayFleet,
+}
+
+impl Traced {
+    async fn start() -> Self {
+        let collector = Collector::start().await;
+        let endpoint = collector.endpoint();
+        let settings = [("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
+        let fleet = GatewayFleet::start_with(&settings).await;
+        let token = fleet.token_for_all_faces();
+        let (gateway, address) = fleet.gateway_with_all_faces_and("gateway-0", &settings).await;
+        let client = Client { address, token };
+        Self { collector, client, _gateway: gateway, _fleet: fleet }
+    }
+}
 
 #[tokio::test]
 async fn trace_reaches_from_the_request_to_the_tool() {
@@ -30,13 +52,7 @@ async fn trace_reaches_from_the_request_to_the_tool() {
 
 #[tokio::test]
 async fn trace_reaches_from_a_call_of_mcp_to_the_handler() {
-    let collector = Collector::start().await;
-    let endpoint = collector.endpoint();
-    let settings = [("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
-    let fleet = GatewayFleet::start_with(&settings).await;
-    let token = fleet.token_for_all_faces();
-    let (_gateway, address) = fleet.gateway_with_all_faces_and("gateway-0", &settings).await;
-    let client = Client { address, token };
+    let Traced { collector, client, .. } = &Traced::start().await;
     let (headers, body) = mcp_call("bash", &json!({"command": "echo a result"}));
     let response = client.send("POST", "/mcp", &headers, &body.to_string()).await;
     let (status, result) = read_response(response).await;
@@ -56,13 +72,7 @@ async fn trace_reaches_from_a_call_of_mcp_to_the_handler() {
 
 #[tokio::test]
 async fn client_continues_its_trace_on_routes_that_need_a_credential() {
-    let collector = Collector::start().await;
-    let endpoint = collector.endpoint();
-    let settings = [("ROCKBOT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
-    let fleet = GatewayFleet::start_with(&settings).await;
-    let token = fleet.token_for_all_faces();
-    let (_gateway, address) = fleet.gateway_with_all_faces_and("gateway-0", &settings).await;
-    let client = Client { address, token };
+    let Traced { collector, client, .. } = &Traced::start().await;
     let headers = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";
     for (path, span, continued) in [("/v1/models", "GET /v1/models", true), ("/", "GET /", false)] {
         let response = client.send("GET", path, headers, "").await;
